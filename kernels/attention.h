@@ -12,6 +12,13 @@ static inline bool attention_tells_empty(ir_op op, int i)
     return op == IR_OP_attention && i == IR_OUT(attention, lse);
 }
 
+/* The state of random numbers if probabilities are dropped, else NULL. */
+static inline const k_view *attention_rng(const k_args *args)
+{
+    const int at = args->op == IR_OP_attention_grad ? IR_IN(attention_grad, rng) : IR_IN(attention, rng);
+    return at < args->n_in && k_present(&args->in[at]) ? &args->in[at] : NULL;
+}
+
 /* Of the products with all keys, also of those that a mask excludes. The gradient computes the scores again. */
 static inline int64_t attention_flops(const k_args *args)
 {

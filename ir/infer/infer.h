@@ -35,6 +35,7 @@ const ir_type *infer_operand(const inference *x, const char *slot);
  * accepted. Messages: "bias must be f32[10], is f32[11]". */
 ampc_status infer_expect(const inference *x, int i, const ir_type *shape);
 ampc_status infer_expect_operand(const inference *x, const char *slot, const ir_type *shape);
+ampc_status infer_expect_rng(const inference *x, const ir_type *rng);
 ampc_status infer_expect_scalar(const inference *x, int i);
 ampc_status infer_expect_rank(const inference *x, int i, int low, int high);
 

@@ -38,12 +38,14 @@ static ampc_status expect_mask(const inference *x, const ir_type *q)
     return infer_reject(x, "mask %s does not broadcast to the scores %s", infer_show(x, mask), infer_show(x, &scores));
 }
 
-static ampc_status expect_operands(const inference *x, shapes *s)
+/* rng: the number of that operand. */
+static ampc_status expect_operands(const inference *x, int rng, shapes *s)
 {
     const ir_type *q = infer_operand(x, "q");
     TRY(infer_expect_rank(x, 0, 2, IR_MAX_RANK));
     TRY(expect_keys(x, q));
     TRY(expect_mask(x, q));
+    if (infer_in(x, rng)) TRY(infer_expect_rng(x, infer_in(x, rng)));
     s->y = s->lse = infer_untyped(q->rank, q->dims);
     s->y.dims[q->rank - 1] = infer_operand(x, "v")->dims[q->rank - 1];
     s->lse.dims[q->rank - 1] = 2;
@@ -53,7 +55,7 @@ static ampc_status expect_operands(const inference *x, shapes *s)
 ampc_status infer_attention(const inference *x)
 {
     shapes s;
-    TRY(expect_operands(x, &s));
+    TRY(expect_operands(x, IR_IN(attention, rng), &s));
     TRY(infer_result(x, IR_OUT(attention, y), s.y));
     return infer_result(x, IR_OUT(attention, lse), s.lse);
 }
@@ -62,7 +64,7 @@ ampc_status infer_attention_grad(const inference *x)
 {
     static const char *const operands[] = {"q", "k", "v"};
     shapes s;
-    TRY(expect_operands(x, &s));
+    TRY(expect_operands(x, IR_IN(attention_grad, rng), &s));
     TRY(infer_expect_operand(x, "y", &s.y));
     TRY(infer_expect_operand(x, "dy", &s.y));
     TRY(infer_expect_operand(x, "lse", &s.lse));

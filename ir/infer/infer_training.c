@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static ampc_status check_rng(const inference *x, const ir_type *rng)
+ampc_status infer_expect_rng(const inference *x, const ir_type *rng)
 {
     const ir_type expected = ir_type_make(IR_i64, 1, (int64_t[]){2});
     if (ir_type_equal(rng, &expected)) return AMPC_OK;
@@ -14,7 +14,7 @@ ampc_status infer_random(const inference *x)
 {
     ir_type y;
     ir_dtype t = infer_attr(x, "type")->dtype;
-    TRY(check_rng(x, infer_in(x, IR_IN(random, rng))));
+    TRY(infer_expect_rng(x, infer_in(x, IR_IN(random, rng))));
     TRY(infer_shape(x, &y));
     if (!ir_dtype_is_float(t)) return infer_reject(x, "type must be a float type, is %s", ir_dtype_name(t));
     y.dtype = t;
@@ -23,7 +23,7 @@ ampc_status infer_random(const inference *x)
 
 ampc_status infer_dropout(const inference *x)
 {
-    TRY(check_rng(x, infer_in(x, IR_IN(dropout, rng))));
+    TRY(infer_expect_rng(x, infer_in(x, IR_IN(dropout, rng))));
     ir_type y = *infer_in(x, IR_IN(dropout, x));
     y.dtype = IR_NO_DTYPE;
     TRY(infer_result(x, IR_OUT(dropout, y), y));

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/tiles.h"
 
 enum {
     ATTENTION_LANES = 16,   /* rows in memory are padded to a multiple */
@@ -39,7 +40,10 @@ typedef struct attention_sizes {
     int64_t query_blocks, key_blocks;
     int64_t last; /* query t sees no key after t + last */
     double scale;
-    bool low; /* products are in AMX tiles */
+    bool low;   /* products are in AMX tiles */
+    bool drops; /* probabilities, by `ratio` and `draw` */
+    double ratio;
+    cpu_draw draw;
 } attention_sizes;
 
 /* The padded size of a block of n queries. */
@@ -54,6 +58,9 @@ attention_sizes attention_measure(const k_args *args);
 attention_rows attention_item(const k_view *v, int64_t item);
 /* The mask of item number `item` of q, from query `first` on. */
 attention_mask attention_mask_of(const k_args *args, int64_t item, int64_t first);
+/* Which probabilities of a block stay, crossed as the scores are: keys [key, key + keys) of `queries` queries. row: the
+ * number of the first query, counted over all items. */
+void attention_draw(const attention_sizes *s, int64_t row, int64_t queries, int64_t key, int64_t keys, uint8_t *keep);
 /* The keys that a block of queries up to `query` sees. */
 static inline int64_t attention_seen(const attention_sizes *s, int64_t query)
 {

@@ -1,6 +1,7 @@
 /* attention_blocks.c - blocks of attention: reading, masking, products (see attention.h). */
 #include "kernels/cpu/attention.h"
 #include "ir/ops/real.h"
+#include "kernels/attention.h"
 
 #include <math.h>
 #include <string.h>
@@ -27,7 +28,21 @@ attention_sizes attention_measure(const k_args *args)
     s.query_blocks = cpu_ceil_div(s.queries, ATTENTION_QUERIES);
     s.key_blocks = cpu_ceil_div(s.keys, ATTENTION_KEYS);
     s.last = args->attr[IR_ATTR(attention, causal)].i ? s.keys - s.queries : s.keys;
+    s.ratio = args->attr[IR_ATTR(attention, ratio)].f;
+    const k_view *rng = attention_rng(args);
+    s.drops = rng && rng->data;
+    if (s.drops) s.draw = cpu_draw_of(rng, s.ratio, args->attr[IR_ATTR(attention, stream)].i);
     return s;
+}
+
+void attention_draw(const attention_sizes *s, int64_t row, int64_t queries, int64_t key, int64_t keys, uint8_t *keep)
+{
+    uint8_t of_query[ATTENTION_KEYS];
+    memset(keep, 0, (size_t)(keys * s->block));
+    for (int64_t i = 0; i < queries; i++) {
+        cpu_draw_tile(&s->draw, (row + i) * s->keys + key, keys, of_query);
+        for (int64_t j = 0; j < keys; j++) keep[j * s->block + i] = of_query[j];
+    }
 }
 
 static void strides_of(const k_view *v, int64_t *strides)

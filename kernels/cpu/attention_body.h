@@ -92,6 +92,15 @@ static void R(add_values)(const task *t, REAL *memory, REAL *sums, int64_t row, 
     R(attention_multiply)(&p);
 }
 
+/* Applies dropout to the exponentials of these keys, of which the sum has all. */
+static void R(drop)(const task *t, REAL *scores, int64_t key, int64_t keys)
+{
+    const attention_sizes *s = &t->s;
+    uint8_t keep[ATTENTION_KEYS * ATTENTION_QUERIES];
+    attention_draw(s, t->item * s->queries + t->first, t->n, key, keys, keep);
+    cpu_mask_tile(cpu_carrier(t->q.dtype), scores, keep, s->ratio, scores, keys * s->block);
+}
+
 static void R(attend)(const task *t, REAL *memory)
 {
     const attention_sizes *s = &t->s;
@@ -111,6 +120,7 @@ static void R(attend)(const task *t, REAL *memory)
         else R(score)(t, memory, key, keys);
         R(attention_apply_mask)(s, &t->mask, scores, t->first, t->n, key, keys, memory + t->b.mask);
         R(fold_scores)(scores, keys, &st, block);
+        if (s->drops) R(drop)(t, scores, key, keys);
         if (key > 0) R(scale_rows)(sums, row, st.factor, t->n, s->width);
         if (s->low) add_values_low(t, (void *)memory, (void *)sums, key, keys);
         else R(add_values)(t, memory, sums, row, key, keys);

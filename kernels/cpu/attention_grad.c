@@ -3,6 +3,7 @@
  *     P = exp(q k^T * scale + mask - lse)    dP = dy v^T    dS = P * (dP - delta) * scale
  *     dv = P^T dy    dq = dS k    dk = dS^T q
  *
+ * With dropout, D = 1 / (1 - ratio) where a probability stays and 0 elsewhere: dP = (dy v^T) * D, dv = (P * D)^T dy.
  * delta, the sum of P dP by query, is that of dy y if the keys are more than a block. Gradients are summed up in place
  * if they are in the type of the sums.
  *
@@ -20,7 +21,9 @@ _Static_assert(IR_IN(attention_grad, q) == IR_IN(attention, q) && IR_IN(attentio
                    IR_IN(attention_grad, v) == IR_IN(attention, v) &&
                    IR_IN(attention_grad, mask) == IR_IN(attention, mask) &&
                    IR_ATTR(attention_grad, scale) == IR_ATTR(attention, scale) &&
-                   IR_ATTR(attention_grad, causal) == IR_ATTR(attention, causal),
+                   IR_ATTR(attention_grad, causal) == IR_ATTR(attention, causal) &&
+                   IR_ATTR(attention_grad, ratio) == IR_ATTR(attention, ratio) &&
+                   IR_ATTR(attention_grad, stream) == IR_ATTR(attention, stream),
                "attention_measure reads both");
 
 /* How the work is divided. */

@@ -4,8 +4,8 @@
 typedef struct R(block) {
     division d; /* with a block as small as n allows */
     attention_mask mask;
-    int64_t first, n;
-    const REAL *q, *dy; /* as in memory */
+    int64_t first, n, row; /* row: the number of `first`, counted over all items */
+    const REAL *q, *dy;    /* as in memory */
     int64_t q_row, dy_row;
     REAL *largest, *log_sum, *delta; /* by query */
     attention_rows to;               /* dq */
@@ -52,6 +52,7 @@ static R(block) R(load_block)(const R(item) * it, int64_t item, int64_t number)
     attention_sizes *s = &b.d.s;
     REAL *m = it->memory, *crossed_q = m + d->crossed_q, *crossed_dy = m + d->crossed_dy;
     b.n = k_min(ATTENTION_QUERIES, s->queries - first);
+    b.row = item * s->queries + first;
     s->block = attention_block(s, b.n);
     b.to = attention_item(&args->out[IR_OUT(attention_grad, dq)], item);
     b.sums = R(attention_target)(&b.to, first, m + d->sums_q, &b.sums_row);
@@ -131,13 +132,18 @@ static void R(add_block)(const R(item) * it, const R(block) * b, int64_t key, in
     REAL *m = it->memory, *scores = m + d->scores, *slopes = m + d->slopes, *to_q = dq ? b->sums : NULL,
          *to_k = dkv ? it->sums_k + (key - it->first) * it->k_row : NULL,
          *to_v = dkv ? it->sums_v + (key - it->first) * it->v_row : NULL;
+    const ir_dtype carrier = cpu_carrier(it->k.dtype);
+    uint8_t keep[ATTENTION_KEYS * ATTENTION_QUERIES];
     const REAL *k = NULL;
     int64_t row = 0;
     if (s->low) multiply_keys_low(d, &it->k, &it->v, key, keys, (void *)m);
     else k = R(multiply_keys)(it, d, key, keys, &row);
     R(attention_apply_mask)(s, &b->mask, scores, b->first, b->n, key, keys, m + d->mask);
+    if (s->drops) attention_draw(s, b->row, b->n, key, keys, keep);
+    if (s->drops) cpu_mask_tile(carrier, slopes, keep, s->ratio, slopes, keys * s->block);
     R(differentiate)
     (scores, slopes, keys, s->block, b->largest, b->log_sum, b->delta, s->key_blocks == 1, (REAL)s->scale);
+    if (s->drops) cpu_mask_tile(carrier, scores, keep, s->ratio, scores, keys * s->block);
     if (s->low) add_products_low(d, keys, (void *)m, (void *)to_q, (void *)to_k, (void *)to_v, adds_q, adds_k);
     else R(add_products)(it, b, k, row, keys, to_q, to_k, to_v, adds_q, adds_k);
 }

@@ -1,4 +1,5 @@
 /* attention.c - launches of attention. */
+#include "kernels/attention.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_dnn.h"
 #include "kernels/cuda/cuda.h"
@@ -10,8 +11,22 @@ _Static_assert((int)ATTENTION_RANK == (int)IR_MAX_RANK - 2, "one limit");
 _Static_assert(IR_IN(attention, q) == IR_IN(attention_grad, q) && IR_IN(attention, k) == IR_IN(attention_grad, k) &&
                    IR_IN(attention, v) == IR_IN(attention_grad, v) &&
                    IR_ATTR(attention, scale) == IR_ATTR(attention_grad, scale) &&
-                   IR_ATTR(attention, causal) == IR_ATTR(attention_grad, causal),
+                   IR_ATTR(attention, causal) == IR_ATTR(attention_grad, causal) &&
+                   IR_ATTR(attention, ratio) == IR_ATTR(attention_grad, ratio) &&
+                   IR_ATTR(attention, stream) == IR_ATTR(attention_grad, stream),
                "one shape");
+
+static attention_dropout dropout_of(const k_args *args)
+{
+    const k_view *rng = attention_rng(args);
+    const double ratio = args->attr[IR_ATTR(attention, ratio)].f;
+    if (!rng) return (attention_dropout){.rng = NULL, .scale = 1};
+    return (attention_dropout){.rng = rng->data,
+                               .dtype = (int)rng->dtype,
+                               .stream = (unsigned long long)args->attr[IR_ATTR(attention, stream)].i + 1,
+                               .threshold = (unsigned long long)(ratio * 0x1p32),
+                               .scale = (float)(1 / (1 - ratio))};
+}
 
 attention_shape cuda_attention_shape(const k_args *args)
 {
@@ -24,7 +39,8 @@ attention_shape cuda_attention_shape(const k_args *args)
                          .keys = k->dims[rank],
                          .depth = q->dims[rank + 1],
                          .width = v->dims[rank + 1],
-                         .scale = (float)args->attr[IR_ATTR(attention, scale)].f};
+                         .scale = (float)args->attr[IR_ATTR(attention, scale)].f,
+                         .dropout = dropout_of(args)};
     for (int d = 0; d < rank; d++) s.items *= s.dims[d] = q->dims[d];
     s.last = args->attr[IR_ATTR(attention, causal)].i ? s.keys - s.queries : s.keys;
     return s;

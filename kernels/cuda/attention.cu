@@ -74,7 +74,17 @@ static __device__ __forceinline__ void plain_fold(plain_state &st, plain_memory 
 #pragma unroll
         for (int c = 0; c < PLAIN_COLUMNS; c++) st.sums[i][c] *= factor;
     }
-    __syncwarp();
+}
+
+/* Drops exponentials of the lane's key, of which the sum has all. */
+static __device__ __forceinline__ void plain_drop(const plain_state &st, plain_memory &m, const attention_shape &s,
+                                                  const attention_part &part, long long key)
+{
+#pragma unroll 1
+    for (int i = 0; i < PLAIN_EACH; i++) {
+        float &p = m.p[(st.row + i) * PLAIN_KEYS + st.lane];
+        p = dropped(p, attention_keeps(s, part.item, part.query + st.row + i, key + st.lane), s.dropout.scale);
+    }
 }
 
 static __device__ __forceinline__ void plain_add(plain_state &st, const plain_memory &m, int columns)
@@ -142,6 +152,8 @@ extern "C" __global__ void __launch_bounds__(ATTENTION_BLOCK) attention_plain(at
         for (int i = 0; i < PLAIN_EACH; i++)
             scores[i] = attention_score(s, a.mask, mask, part.query + st.row + i, key + st.lane, scores[i]);
         plain_fold(st, m, scores);
+        if (s.dropout.rng) plain_drop(st, m, s, part, key);
+        __syncwarp();
         plain_add(st, m, part.columns);
     }
     plain_finish(a, part, st);
@@ -355,12 +367,14 @@ static __device__ __forceinline__ void low_attend(const attention_args &a, unsig
         if (ahead) next.load(a.v, v, key, seen, width);
         if (!a.mask.row) low_stage_mask<KEYS>(a, mask, key, by_key);
         __syncthreads();
+        const unsigned kept = s.dropout.rng ? attention_kept<KEYS / 8, false>(s, part.item, st.query, key) : 0;
         low_multiply<T>(st, memory, depth);
         if (!ahead) next.load(a.v, v, key, seen, width);
         next.store(width, values);
         if (ahead) next.load(a.k, k, key + KEYS, seen, depth);
         low_mask(st, a, mask, key, by_key);
         low_fold(st);
+        if (s.dropout.rng) attention_drop(s.dropout, kept, st.scores);
         __syncthreads();
         low_add<T>(st, values, width);
     }

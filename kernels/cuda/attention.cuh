@@ -1,7 +1,8 @@
-/* attention.cuh - what attention and its gradient share: where items are, reading rows, masks. */
+/* attention.cuh - what attention and its gradient share: where items are, reading rows, masks, dropout. */
 #pragma once
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/dropout.cuh"
 #include "kernels/cuda/math.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/tile.cuh"
@@ -45,6 +46,82 @@ __device__ __forceinline__ float attention_score(const attention_shape &s, const
 
 /* What scores are relative to in exponentials: the maximum, or 0 if there is no score. */
 __device__ __forceinline__ float attention_base(float largest) { return largest == -INFINITY ? 0 : largest; }
+
+/* Which probabilities 4 * block + (0..3) stay, as bits 0..3. The state is read each time, to keep no registers. */
+__device__ __forceinline__ unsigned attention_draw(const attention_dropout &d, unsigned long long block)
+{
+    const dropout_source source = dropout_source_of(element_load<long long>(d.rng, d.dtype, 0),
+                                                    element_load<long long>(d.rng, d.dtype, 1), d.stream);
+    unsigned keep[PHILOX_WORDS], bits = 0;
+    dropout_blocks<PHILOX_WORDS>(source, d.threshold, (long long)(block * PHILOX_WORDS), keep,
+                                 [](bool stays) -> unsigned { return stays; });
+#pragma unroll
+    for (int i = 0; i < PHILOX_WORDS; i++) bits |= keep[i] << i;
+    return bits;
+}
+
+/* The number of a probability, which selects its random word. */
+__device__ __forceinline__ unsigned long long attention_number(const attention_shape &s, long long item,
+                                                               long long query, long long key)
+{
+    return (unsigned long long)((item * s.queries + query) * s.keys + key);
+}
+
+/* Whether a probability stays. */
+__device__ __forceinline__ bool attention_keeps(const attention_shape &s, long long item, long long query,
+                                                long long key)
+{
+    const unsigned long long i = attention_number(s, item, query, key);
+    return attention_draw(s.dropout, i / PHILOX_WORDS) >> i % PHILOX_WORDS & 1;
+}
+
+/* Which numbers x[n][i] of a lane stay, as bits 4 * n + i, of N results of 16 x 8 side by side (mma.cuh). Their rows
+ * are queries from `query` on and their columns keys from `key` on, or the other way round if by_key. If blocks of
+ * random numbers do not cross rows, a lane draws N of those that four lanes, or two and both rows, need. */
+template <int N, bool by_key>
+__device__ __forceinline__ unsigned attention_kept(const attention_shape &s, long long item, long long query,
+                                                   long long key)
+{
+    static_assert(4 * N <= 32, "a bit for each number");
+    const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4 * 2;
+    unsigned drawn = 0, kept = 0;
+    if (s.keys % PHILOX_WORDS) {
+#pragma unroll 1
+        for (int i = 0; i < 4 * N; i++) {
+            const int row = g + i % 4 / 2 * 8, column = i / 4 * 8 + t + i % 2;
+            const bool stays = attention_keeps(s, item, query + (by_key ? column : row), key + (by_key ? row : column));
+            kept |= (unsigned)stays << i;
+        }
+        return kept;
+    }
+#pragma unroll 1
+    for (int n = 0; n < N; n++) {
+        const int to_query = by_key ? n * 8 + t + g % 2 : g + lane % 2 * 8,
+                  to_key = by_key ? g / 4 * 4 + g / 2 % 2 * 8 : n * 8 + t / 4 * 4;
+        const unsigned long long i = attention_number(s, item, query + to_query, key + to_key);
+        drawn |= attention_draw(s.dropout, i / PHILOX_WORDS) << 4 * n;
+    }
+    if (by_key) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            kept |= (__shfl_sync(WHOLE_WARP, drawn, (lane & ~12) | i << 2) >> g % 4 & 0x11111111) << i;
+    } else {
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+            kept |= (__shfl_sync(WHOLE_WARP, drawn, (lane & ~1) | r) >> t % 4 & 0x33333333) << 2 * r;
+    }
+    return kept;
+}
+
+/* Applies dropout to the numbers of a lane. */
+template <int N>
+__device__ __forceinline__ void attention_drop(const attention_dropout &d, unsigned kept, float (&x)[N][4])
+{
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) x[n][i] = dropped(x[n][i], kept >> (4 * n + i) & 1, d.scale);
+}
 
 /* Loads columns [column, column + columns) of `count` rows from `row` on into rows of `to` that are `step` floats
  * apart. What a matrix of `rows` rows of `length` elements lacks is 0. All threads of the block call it, and `columns`

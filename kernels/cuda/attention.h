@@ -24,6 +24,14 @@ typedef struct attention_view {
     long long group; /* neighbours along the last leading dimension that share an item of this view */
 } attention_view;
 
+typedef struct attention_dropout {
+    const void *rng; /* seed, step counter; NULL: no dropout */
+    int dtype;
+    unsigned long long stream;    /* the op's stream plus 1 */
+    unsigned long long threshold; /* ratio * 2^32; probabilities with smaller words are dropped */
+    float scale;                  /* of those that stay; 1 without dropout */
+} attention_dropout;
+
 typedef struct attention_shape {
     int rank;                       /* leading dimensions */
     long long dims[ATTENTION_RANK]; /* of q */
@@ -31,6 +39,7 @@ typedef struct attention_shape {
     long long queries, keys, depth, width;
     long long last; /* query t sees no key after t + last */
     float scale;
+    attention_dropout dropout;
 } attention_shape;
 
 typedef struct attention_args {

@@ -16,6 +16,7 @@
 #include "kernels/cuda/attention_dnn.h"
 
 #include "ir/base/text_buffer.h"
+#include "kernels/attention.h"
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/inner.h"
 #include "kernels/cuda/tune.h"
@@ -100,7 +101,8 @@ static bool is_supported(const k_args *args)
     dnn_layout l[N_VIEWS];
     find_views(args, views);
     const ir_dtype t = views[Q]->dtype;
-    if ((t != IR_f16 && t != IR_bf16) || k_present(&args->in[mask]) || (lse && lse->strides)) return false;
+    if ((t != IR_f16 && t != IR_bf16) || (lse && lse->strides)) return false;
+    if (k_present(&args->in[mask]) || attention_rng(args)) return false;
     for (int i = 0; i < N_VIEWS; i++) {
         if (views[i]->rank > AXES || views[i]->rank != views[Q]->rank || views[i]->dtype != t) return false;
         l[i] = layout_of(views[i]);

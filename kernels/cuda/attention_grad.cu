@@ -3,6 +3,8 @@
  *     P = exp(q k^T * scale + mask - lse)    dP = dy v^T    dS = P * (dP - delta) * scale
  *     dv = P^T dy    dk = dS^T q    dq = dS k    delta = the sum of dy y by query
  *
+ * With dropout, D = 1 / (1 - ratio) where a probability stays and 0 elsewhere: dP = (dy v^T) * D, dv = (P * D)^T dy.
+ *
  * A block owns a tile of keys and goes over the queries that see them, for dk and dv, or owns a tile of queries and
  * goes over the keys that they see, for dq. Both are the same computation: a tile of scores has rows of the block's own
  * and columns of the other side, and the gradients of own rows add the other ones in ascending order. Every score is
@@ -203,6 +205,7 @@ template <bool by_key> struct plain_gradient {
                                                   const float (&slopes)[SIDE][SIDE]) const
     {
         const long long mask = attention_at(a.shape, a.mask, item);
+        const attention_dropout &dropout = a.shape.dropout;
 #pragma unroll
         for (int i = 0; i < SIDE; i++)
 #pragma unroll
@@ -210,8 +213,10 @@ template <bool by_key> struct plain_gradient {
                 const int r = y + LANES * i, c = x + LANES * j, t = by_key ? c : r;
                 const long long query = by_key ? other + c : own + r, key = by_key ? own + r : other + c;
                 const float score = attention_score(a.shape, a.mask, mask, query, key, scores[i][j]);
-                m.p[r][c] = m_exp_float(m.queries.log_probability(t, score));
-                m.slope[r][c] = m.queries.slope(t, m.p[r][c], slopes[i][j]);
+                const float p = m_exp_float(m.queries.log_probability(t, score));
+                const bool stays = !dropout.rng || attention_keeps(a.shape, item, query, key);
+                m.p[r][c] = dropped(p, stays, dropout.scale);
+                m.slope[r][c] = m.queries.slope(t, p, dropped(slopes[i][j], stays, dropout.scale));
             }
     }
 
@@ -406,9 +411,16 @@ template <typename T, int COLUMNS, bool by_key> struct low_gradient {
             mma_copied();
             __syncthreads();
             if (other + OTHERS < end) next = load_others(item, rows_a, rows_b, other + OTHERS, buffer ^ 1);
+            const attention_dropout &dropout = a.shape.dropout;
+            const unsigned kept =
+                dropout.rng ? attention_kept<SCORES, by_key>(a.shape, item, by_key ? other : own + row,
+                                                             by_key ? own + row : other)
+                            : 0;
             multiply(m.own[0], m.other[buffer][0], steps_a, scores);
             multiply(m.own[1], m.other[buffer][1], steps_b, slopes);
+            if (dropout.rng) attention_drop(dropout, kept, slopes);
             differentiate(item, other, m.queries[by_key ? buffer : 0], scores, slopes);
+            if (by_key && dropout.rng) attention_drop(dropout, kept, scores);
             add_products(slopes, m.other[buffer][0], steps_a, to_a);
             if (by_key) add_products(scores, m.other[buffer][1], steps_b, to_b);
         }

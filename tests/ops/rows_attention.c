@@ -1,5 +1,6 @@
 /* rows_attention.c - attention and its gradient, from the definition. */
 #include "tests/ops/ops.h"
+#include "ir/base/philox.h"
 #include "tests/test.h"
 #include "tests/tier.h"
 
@@ -30,6 +31,16 @@ static const shape shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
+static const struct dropout {
+    shape shape;
+    double ratio; /* of the probabilities that are dropped */
+} dropouts[] = {
+    {{1, 2, 2, 65, 68, 16, 24, NO_MASK, false, true}, 0.5},  {{2, 1, 2, 33, 67, 33, 31, KEYS, true, false}, 0.1},
+    {{2, 2, 1, 70, 132, 100, 128, FULL, false, false}, 0.3}, {{1, 1, 1, 5, 64, 8, 8, NO_MASK, false, false}, 0.999},
+    {{1, 2, 1, 17, 36, 200, 9, QUERIES, true, true}, 0.25},  {{1, 1, 2, 3, 1, 300, 4, NO_MASK, false, false}, 0.5},
+};
+enum { DROPOUTS = sizeof dropouts / sizeof *dropouts };
+
 static const shape *now;
 
 /* The item of k and v that item i of q reads. */
@@ -53,6 +64,17 @@ static double score(const ops_case *c, int64_t item, int64_t i, int64_t j)
     return now->causal && j > i + now->keys - now->queries ? -INFINITY : sum;
 }
 
+/* What dropout multiplies the probability of key j for a query, row `row` of q, by. */
+static double factor(const ops_case *c, int64_t row, int64_t j)
+{
+    const double *rng = c->x[c->op == IR_OP_attention ? IR_IN(attention, rng) : IR_IN(attention_grad, rng)];
+    const uint64_t stream = ((uint64_t)c->attr[IR_ATTR(attention, stream)].i + 1) << 32;
+    const double ratio = c->attr[IR_ATTR(attention, ratio)].f;
+    if (ratio == 0) return 1;
+    const uint32_t word = philox_word((uint64_t)rng[0], stream | (uint32_t)rng[1], (uint64_t)(row * now->keys + j));
+    return word < ratio * 0x1p32 ? 0 : 1 / (1 - ratio);
+}
+
 /* Computes y and the two parts of lse. */
 static void attend(const ops_case *c, double *y, double *lse)
 {
@@ -65,6 +87,7 @@ static void attend(const ops_case *c, double *y, double *lse)
             most = fmax(most, p[j]);
         }
         for (int64_t j = 0; j < now->keys; j++) sum += p[j] = exp(p[j] - (most == -INFINITY ? 0 : most));
+        for (int64_t j = 0; j < now->keys; j++) p[j] *= factor(c, row, j);
         lse[2 * row] = most;
         lse[2 * row + 1] = sum == 0 ? 0 : log(sum);
         for (int64_t e = 0; e < now->width; e++) {
@@ -81,7 +104,7 @@ static void attention_reference(ops_case *c) { attend(c, c->expected[0], c->expe
 
 enum { Y = IR_IN(attention_grad, y), LSE = IR_IN(attention_grad, lse), DY = IR_IN(attention_grad, dy) };
 
-/* The probability of key j for a query, row `row` of q, and its gradient. */
+/* The probability of key j for a query, row `row` of q, before dropout, and its gradient. */
 static double probability(const ops_case *c, int64_t row, int64_t j, double *slope)
 {
     const double s = score(c, row / now->queries, row % now->queries, j), *lse = c->x[LSE] + 2 * row;
@@ -89,6 +112,7 @@ static double probability(const ops_case *c, int64_t row, int64_t j, double *slo
     v += (keys_of(row / now->queries) * now->keys + j) * now->width;
     *slope = 0;
     for (int64_t e = 0; e < now->width; e++) *slope += dy[e] * v[e];
+    *slope *= factor(c, row, j);
     return s == -INFINITY ? 0 : exp(s - lse[0] - lse[1]);
 }
 
@@ -107,9 +131,9 @@ static void attention_grad_reference(ops_case *c)
             delta += p * dp;
         }
         for (int64_t j = 0; j < now->keys; j++) {
-            const double p = probability(c, row, j, &dp);
+            const double p = probability(c, row, j, &dp), dropped = p * factor(c, row, j);
             const int64_t at = keys_of(row / now->queries) * now->keys + j;
-            for (int64_t e = 0; e < width; e++) c->expected[2][at * width + e] += p * dy[e];
+            for (int64_t e = 0; e < width; e++) c->expected[2][at * width + e] += dropped * dy[e];
             for (int64_t d = 0; d < depth; d++) {
                 c->expected[0][row * depth + d] += p * (dp - delta) * scale * c->x[1][at * depth + d];
                 c->expected[1][at * depth + d] += p * (dp - delta) * scale * c->x[0][row * depth + d];
@@ -141,8 +165,17 @@ static void add_mask(ops_case *c, ir_dtype t)
     }
 }
 
+static void add_dropout(ops_case *c, double ratio)
+{
+    static const int64_t two[] = {2};
+    if (ratio == 0) return;
+    case_in(c, IR_i64, 1, two, 0, 1000000);
+    c->attr[IR_ATTR(attention, ratio)].f = (float)ratio;
+    c->attr[IR_ATTR(attention, stream)].i = 3;
+}
+
 /* Makes the case of a shape, with the operands of the gradient if the op is that. */
-static ops_case make(const shape *s, ir_op op, ir_dtype t)
+static ops_case make(const shape *s, double ratio, ir_op op, ir_dtype t)
 {
     const bool back = op == IR_OP_attention_grad;
     const int64_t heads = s->heads * s->shared;
@@ -160,12 +193,14 @@ static ops_case make(const shape *s, ir_op op, ir_dtype t)
     c.attr[IR_ATTR(attention, causal)].i = s->causal;
     if (back) {
         double *to = case_in(&c, t, 4, y, 0, 0), *sums = case_in(&c, wide, 4, lse, 0, 0);
-        attend(&c, to, sums);
         case_in(&c, t, 4, y, -1, 1);
+        add_dropout(&c, ratio);
+        attend(&c, to, sums);
         case_out(&c, t, 4, q);
         case_out(&c, t, 4, k);
         case_out(&c, t, 4, v);
     } else {
+        add_dropout(&c, ratio);
         case_out(&c, t, 4, y);
         case_out(&c, wide, 4, lse);
     }
@@ -181,7 +216,7 @@ static ops_case make(const shape *s, ir_op op, ir_dtype t)
 static void check_extremes(const ops_row *row, ir_dtype t)
 {
     static const shape s = {1, 2, 1, 70, 71, 20, 24, FULL, false, true};
-    ops_case c = make(&s, row->op, t);
+    ops_case c = make(&s, 0, row->op, t);
     for (int64_t j = 0; j < s.depth; j++) {
         c.x[1][3 * s.depth + j] = c.x[1][60 * s.depth + j] = NAN;
         c.x[0][5 * s.depth + j] = INFINITY;
@@ -194,7 +229,7 @@ static void check_extremes(const ops_row *row, ir_dtype t)
 
 static void check_without_lse(const ops_row *row, ir_dtype t)
 {
-    ops_case c = make(&shapes[1], row->op, t);
+    ops_case c = make(&shapes[1], 0, row->op, t);
     free(c.out[1].data);
     c.out[1] = (k_view){.dtype = IR_NO_DTYPE};
     case_check(&c, attention_reference);
@@ -311,7 +346,7 @@ static void check_library(ir_dtype t)
 {
     for (size_t i = 0; i < sizeof large / sizeof *large && ops_on->device_ops; i++) {
         if (!tier_is_due(2 * i + (t == IR_bf16), 4)) continue; /* cuDNN compiles a kernel for each */
-        ops_case c = make(&large[i], IR_OP_attention, t);
+        ops_case c = make(&large[i], 0, IR_OP_attention, t);
         const int64_t rows = items() * now->queries;
         double *y = calloc((size_t)(rows * now->width), sizeof *y), *sums = calloc((size_t)(2 * rows), sizeof *sums);
         const float *lse = c.out[1].data;
@@ -334,10 +369,11 @@ static void attention(const ops_row *row, ir_dtype t)
 {
     const bool back = row->op == IR_OP_attention_grad;
     if (!back && (t == IR_f16 || t == IR_bf16)) check_library(t);
-    for (int i = 0; i < SHAPES; i++) {
-        ops_case c = make(&shapes[i], row->op, t);
+    for (int i = 0; i < SHAPES + DROPOUTS; i++) {
+        const struct dropout *d = i < SHAPES ? NULL : &dropouts[i - SHAPES];
+        ops_case c = make(d ? &d->shape : &shapes[i], d ? d->ratio : 0, row->op, t);
         case_check(&c, back ? attention_grad_reference : attention_reference);
-        if (i < 6) check_strides(&c);
+        if (i < 6 || d) check_strides(&c);
         if (i == 0 && back) check_unwanted(&c);
         case_end(&c);
     }

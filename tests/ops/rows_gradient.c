@@ -284,11 +284,14 @@ BUILDER(build_recurrent)
     return ir_done(b, ir_new_array(b, IR_OP_concat, lstm ? 3 : 2, states, 0));
 }
 
-/* p: causal */
+/* p: causal, dropout in 1/8 */
 BUILDER(build_attention)
 {
-    ir_node *n = ir_new(b, IR_OP_attention, 4, in[0], in[1], in[2], r->n_in > 3 ? in[3] : NULL);
+    const ir_type pair = ir_type_make(IR_i64, 1, (int64_t[]){2});
+    ir_value *rng = r->p[1] ? ir_constant(b, "rng", &pair, (int64_t[]){5, set}) : NULL;
+    ir_node *n = ir_new(b, IR_OP_attention, 5, in[0], in[1], in[2], r->n_in > 3 ? in[3] : NULL, rng);
     ir_set_float(n, IR_ATTR(attention, scale), 0.5);
+    ir_set_float(n, IR_ATTR(attention, ratio), 0.125 * (double)r->p[1]);
     ir_set_bool(n, IR_ATTR(attention, causal), r->p[0]);
     return ir_done(b, n);
 }
@@ -512,6 +515,8 @@ const gradient_row gradient_rows[] = {
      "3x4 5x4 5x2, 2x3x4 2x5x4 2x5x2, 2x4x3x2 2x2x5x2 2x2x5x3, 1x1 1x1 1x1"},
     {"attention causal", IR_OP_attention, build_attention, 3, {ANY, ANY, ANY}, 0, {1}, NULL,
      "3x4 3x4 3x2, 2x3x4 2x5x4 2x5x2, 2x5x4 2x3x4 2x3x2"},
+    {"attention dropout", IR_OP_attention, build_attention, 3, {ANY, ANY, ANY}, 0, {1, 3}, NULL,
+     "3x4 5x4 5x2, 2x3x4 2x5x4 2x5x2, 2x4x3x2 2x2x5x2 2x2x5x3, 3x4 70x4 70x2"},
     {"attention mask", IR_OP_attention, build_attention, 4, {ANY, ANY, ANY, TRUTH}, 0, {0}, NULL,
      "3x4 5x4 5x2 3x5, 2x3x4 2x5x4 2x5x2 2x1x5, 2x2x3x4 2x1x5x4 2x1x5x2 2x1x3x5"},
     {"grid_sample", IR_OP_grid_sample, build_grid_sample, 2, {ANY, ANY}, 0, {0, 0, 0}, "linear", GRID_SHAPES},
