@@ -6,10 +6,11 @@
  *           %p = softmax %c                   : f32[N,8,T,T]
  *           %y = matmul %p, %v                : f32[N,8,T,64]
  *
- * The chain between the products is read backwards: casts, scales, masks, reshapes of the batch, and the selection of
- * zeros for rows without keys, which the op makes by itself. Nothing else may read the scores or probabilities, and
- * nothing may be trained through a mask. Operands are read before their own scales, transposes and repetitions of
- * heads. Probabilities are rounded only in the product, as the kernel needs, so a low type loses less than before.
+ * The chain between the products is read backwards: casts, scales, masks, reshapes of the batch, dropout, and the
+ * selection of zeros for rows without keys, which the op makes by itself. Nothing else may read the scores or
+ * probabilities, and nothing may be trained through a mask. Operands are read before their own scales, transposes and
+ * repetitions of heads. Probabilities are rounded only in the product, as the kernel needs, so a low type loses less
+ * than before. Dropout numbers the elements as before, so that the same ones are dropped.
  *
  * Only for a device that has the op. A reference in f64 keeps the numbers of the model. Requires: forward phase only;
  * runs after mixed precision, so that the lists apply to the operators of the model. */
@@ -32,7 +33,8 @@ typedef struct match {
     int count;
     ir_node *first, *last; /* products */
     const ir_type *probabilities;
-    ir_value *empty; /* the condition under which a row is cleared, or NULL */
+    ir_node *dropout; /* of the probabilities, or NULL */
+    ir_value *empty;  /* the condition under which a row is cleared, or NULL */
     attention_term terms[MAX_TERMS];
     const ir_type *term_shapes[MAX_TERMS]; /* of the scores to which they apply */
     int n_terms;
@@ -131,7 +133,8 @@ static ir_node *read_probabilities(match *m, ir_value *v)
         if (!add_part(m, n)) return NULL;
         if (role == ATTENTION_SOFTMAX) return attention_is_last_softmax(n) ? n : NULL;
         v = ir_in(n, 0);
-        if (kind_of(n) == SELECT) {
+        if (role == ATTENTION_DROPOUT && !m->dropout) m->dropout = n;
+        else if (kind_of(n) == SELECT) {
             if (!read_clearing(m, n)) return NULL;
             v = ir_in(n, IR_IN(where, b));
         } else if (!converts_floats(n) && !keeps_columns(n)) return NULL;
@@ -478,9 +481,13 @@ static bool make_mask(const match *m, ir_builder *b, operands *o)
 
 static ir_value *make_attention(const match *m, const operands *o, ir_builder *b)
 {
-    ir_node *n = ir_new(b, IR_OP_attention, 4, o->q, o->k, o->v, o->mask);
+    const ir_node *d = m->dropout;
+    ir_value *rng = d ? ir_in(d, IR_IN(dropout, rng)) : NULL;
+    ir_node *n = ir_new(b, IR_OP_attention, 5, o->q, o->k, o->v, o->mask, rng);
     ir_set_float(n, IR_ATTR(attention, scale), m->scale);
     ir_set_bool(n, IR_ATTR(attention, causal), o->causal);
+    if (d) ir_set_float(n, IR_ATTR(attention, ratio), d->attr[IR_ATTR(dropout, ratio)].f);
+    if (d) ir_set_int(n, IR_ATTR(attention, stream), d->attr[IR_ATTR(dropout, stream)].i);
     n->note = m->last->note;
     return ir_reshape_like(b, ir_done(b, n), &m->last->out[0]->type);
 }
