@@ -101,6 +101,40 @@ static void print_json(const result *r)
     putchar('\n');
 }
 
+/* A size of a product in a low type that is not a multiple of 8, and is not 1; else 0. */
+static int64_t uneven_size(const rt_step *s)
+{
+    if (s->kind != RT_STEP_OP || s->op != IR_OP_matmul || !ir_dtype_is_low(s->in[0].dtype)) return 0;
+    const k_view *a = &s->in[IR_IN(matmul, a)], *b = &s->in[IR_IN(matmul, b)];
+    if (a->rank < 2 || b->rank < 2) return 0;
+    const bool turned = s->attr[IR_ATTR(matmul, trans_a)].i, other = s->attr[IR_ATTR(matmul, trans_b)].i;
+    int64_t rows = a->dims[a->rank - (turned ? 1 : 2)];
+    for (int i = 0; b->rank == 2 && i < a->rank - 2; i++) rows *= a->dims[i];
+    const int64_t sizes[] = {rows, a->dims[a->rank - (turned ? 2 : 1)], b->dims[b->rank - (other ? 2 : 1)]};
+    for (int i = 0; i < 3; i++)
+        if (sizes[i] > 1 && sizes[i] % 8) return sizes[i];
+    return 0;
+}
+
+/* Notes the products that a device which pads would compute faster with other sizes. */
+static void note_uneven(const rt_plan *p, diag *d)
+{
+    int count = 0;
+    int64_t size = 0;
+    const rt_step *first = NULL;
+    for (int i = 0; p->backend->pads && i < p->n_steps; i++) {
+        const int64_t found = uneven_size(p->steps[i]);
+        if (!found || count++) continue;
+        size = found;
+        first = p->steps[i];
+    }
+    if (first)
+        diag_note(d, ir_diag_loc(first->node),
+                  "%d product%s in a low type %s a size that is not a multiple of 8, such as %" PRId64
+                  " here: the tensor cores of the device are fastest with multiples",
+                  count, count == 1 ? "" : "s", count == 1 ? "has" : "have", size);
+}
+
 static ampc_status print_part(result *r, const tool *t)
 {
     r->totals = rt_plan_sum(r->plan);
@@ -131,6 +165,7 @@ ampc_status run_plan(run_context *c)
     for (int part = 0; (r.plan = rt_session_planned(c->session, part)); part++) {
         r.packs = rt_session_pack_bytes(c->session, part);
         TRY(print_part(&r, t));
+        if (!t->o.quiet && !options.dump_after) note_uneven(r.plan, t->diag);
     }
     return AMPC_OK;
 }
