@@ -43,7 +43,7 @@ typedef struct epilogue_state {
 
 static form form_of(const rt_step *matmul)
 {
-    form f = {.n_in = SLOTS_IN, .n_out = SLOTS_OUT, .attr = matmul->attr};
+    form f = {.n_in = matmul->n_in > SLOTS_IN ? matmul->n_in : SLOTS_IN, .n_out = SLOTS_OUT, .attr = matmul->attr};
     for (int i = 0; i < MAX_IN; i++) f.in[i].dtype = IR_NO_DTYPE;
     for (int i = 0; i < MAX_OUT; i++) f.out[i].dtype = IR_NO_DTYPE;
     memcpy(f.in, matmul->in, (size_t)matmul->n_in * sizeof *f.in);
