@@ -26,7 +26,7 @@ typedef struct slope {
 
 /* ---- the gradient of a relu -------------------------------------------------------------------------- */
 
-/* Returns the whole value of that type that an argument of a fused kernel reads; RT_NO_VALUE: it is none. */
+/* Returns the whole value of that type that an argument of a fused kernel reads, or RT_NO_VALUE. */
 static uint32_t dense_operand(const rt_step *s, int arg, ir_dtype type)
 {
     if (arg >= 0) return RT_NO_VALUE;
