@@ -211,8 +211,8 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     int64_t opset;        /* only to convert: the opset to write; 0: the model's, if it has what the result needs */
     int fuse_attention;   /* nonzero: each attention is one op, whose memory is linear in the lengths; no effect with
                            * no_fuse or on a model that is converted */
-    int pad; /* nonzero: the classes of a loss in a low type are padded to a multiple of 8, which a GPU needs
-                           * to multiply fast; no effect on a model that is converted */
+    int pad;              /* nonzero: the classes of a loss in a low type are padded to a multiple of 8, which a GPU
+                           * needs to multiply fast; no effect on a model that is converted */
 } ampc_compile_options;
 
 /* Creates the entry graphs of an imported module: infer and, if there is a loss, eval, grad and train_step. Fails
