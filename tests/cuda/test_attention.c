@@ -2,7 +2,7 @@
  * and as separate ops. */
 #include "tests/compile.h"
 #include "tests/cuda/double/double.h"
-#include "tests/cuda/trained.h"
+#include "tests/cuda/compared.h"
 
 #define PARAMS(k) "ampc-ir 3\n" STORAGE(k)
 #define STORAGE(k) \

@@ -1,7 +1,7 @@
 /* test_padding.c - networks whose classes are padded train on the CUDA backend as without padding: losses and weights. */
 #include "tests/compile.h"
 #include "tests/cuda/double/double.h"
-#include "tests/cuda/trained.h"
+#include "tests/cuda/compared.h"
 
 enum { CLASSES = 13 };
 
