@@ -81,6 +81,8 @@ def compile_module(run, model, precision):
             f"--loss={model.loss}",
             f"--optimizer={model.optimizer}",
             "--init=kaiming",
+            "--fuse-attention",
+            "--pad",
             *PRECISIONS[precision],
         ],
         60,
@@ -101,7 +103,7 @@ def plan(run, model, precision, module):
     name = f"plan.{model.name}.{precision}"
     device = run.options.plan_only or "cuda"
     done = run.run(
-        name, [run.program("ampc-run"), "plan", module, f"--device={device}", f"--batch={model.batch}", "--json"], 120
+        name, [run.program("ampc-run"), "plan", module, f"--device={device}", f"--batch={model.batch}", "--json", "-q"], 120
     )
     answer = last_json(done.text)
     if done.status != 0 or not answer or "steps" not in answer:
