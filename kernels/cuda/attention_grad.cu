@@ -248,7 +248,6 @@ template <bool by_key> struct plain_gradient {
     {
         for (long long other = begin; other < end; other += GRAD_TILE) {
             float scores[SIDE][SIDE] = {}, slopes[SIDE][SIDE] = {};
-            __syncthreads();
             if (by_key) m.queries.put(query_get(a, item, other));
             multiply(own_a, rows_a, other, scores);
             multiply(own_b, rows_b, other, slopes);
