@@ -242,7 +242,8 @@ template <bool by_key> struct plain_gradient {
         }
     }
 
-    /* Adds what the other rows [begin, end) contribute. */
+    /* Adds what the other rows [begin, end) contribute. The barriers of multiply and add_products order the uses of
+     * shared memory: neither has nothing to do if the block has results. */
     __device__ __forceinline__ void add(long long item, const item_rows &rows_a, const item_rows &rows_b,
                                         long long begin, long long end)
     {
@@ -251,7 +252,6 @@ template <bool by_key> struct plain_gradient {
             if (by_key) m.queries.put(query_get(a, item, other));
             multiply(own_a, rows_a, other, scores);
             multiply(own_b, rows_b, other, slopes);
-            __syncthreads();
             differentiate(item, other, scores, slopes);
             add_products(rows_a, rows_b, other);
         }
@@ -273,15 +273,16 @@ template <bool by_key> struct plain_gradient {
     }
 };
 
-#define PLAIN_KERNEL(side, by_key) \
-    extern "C" __global__ void __launch_bounds__(GRAD_BLOCK, 1) attention_grad_##side(attention_backward a) \
+/* blocks: on a multiprocessor, as many as the registers allow without spills */
+#define PLAIN_KERNEL(side, by_key, blocks) \
+    extern "C" __global__ void __launch_bounds__(GRAD_BLOCK, blocks) attention_grad_##side(attention_backward a) \
     { \
         __shared__ plain_memory memory; \
         side##_of<plain_gradient<by_key>>(a, &memory); \
     } \
     AMPC_KERNEL(attention_grad_##side)
-PLAIN_KERNEL(keys, true)
-PLAIN_KERNEL(queries, false)
+PLAIN_KERNEL(keys, true, 1)
+PLAIN_KERNEL(queries, false, 2)
 
 /* ---- f16 and bf16, on tensor cores: heads of up to GRAD_LOW_COLUMNS columns ----
  *
@@ -397,7 +398,8 @@ template <typename T, int COLUMNS, bool by_key> struct low_gradient {
         }
     }
 
-    /* Adds what the other rows [begin, end) contribute. */
+    /* Adds what the other rows [begin, end) contribute. The barriers of multiply and add_products order the uses of
+     * shared memory: neither has nothing to do if the block has results. */
     __device__ __forceinline__ void add(long long item, const item_rows &rows_a, const item_rows &rows_b,
                                         long long begin, long long end)
     {
