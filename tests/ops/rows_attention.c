@@ -16,18 +16,18 @@ typedef struct shape {
 } shape;
 
 static const shape shapes[] = {
-    {1, 1, 1, 5, 5, 4, 4, NO_MASK, false, false},      {2, 3, 1, 17, 17, 64, 64, NO_MASK, false, true},
-    {2, 2, 2, 17, 19, 8, 5, NO_MASK, false, false},    {1, 2, 3, 33, 21, 16, 32, FULL, false, true},
-    {2, 1, 1, 64, 64, 32, 32, FULL, true, false},      {2, 2, 1, 65, 129, 64, 48, KEYS, true, false},
-    {2, 2, 1, 63, 128, 1, 1, KEYS, false, true},       {1, 2, 1, 16, 40, 33, 31, QUERIES, true, false},
-    {2, 2, 2, 7, 9, 3, 17, HEADS, false, false},       {3, 1, 1, 2, 6, 256, 255, ONE, false, true},
-    {1, 2, 1, 1, 300, 64, 64, NO_MASK, false, true},   {1, 1, 1, 127, 300, 16, 16, FULL, true, true},
-    {1, 1, 1, 300, 127, 20, 64, NO_MASK, false, true}, {1, 1, 1, 130, 257, 128, 64, HEADS, true, false},
-    {1, 1, 1, 0, 3, 4, 4, NO_MASK, false, false},      {1, 2, 1, 3, 0, 4, 4, NO_MASK, false, false},
-    {2, 1, 1, 3, 4, 0, 2, KEYS, true, false},          {2, 1, 1, 3, 4, 2, 0, NO_MASK, false, false},
-    {0, 2, 2, 3, 4, 2, 2, NO_MASK, false, false},      {1, 0, 1, 3, 4, 2, 2, NO_MASK, false, false},
-    {1, 1, 2, 33, 31, 257, 20, NO_MASK, false, true},  {1, 2, 1, 31, 33, 20, 300, KEYS, true, false},
-    {1, 1, 1, 32, 32, 32, 33, FULL, false, false},     {1, 1, 1, 3, 70, 129, 130, KEYS, false, false},
+    {1, 1, 1, 5, 5, 4, 4, NO_MASK, false, false},       {2, 3, 1, 17, 17, 64, 64, NO_MASK, false, true},
+    {2, 2, 2, 17, 19, 8, 5, NO_MASK, false, false},     {1, 2, 3, 33, 21, 16, 32, FULL, false, true},
+    {2, 1, 1, 64, 64, 32, 32, FULL, true, false},       {2, 2, 1, 65, 129, 64, 48, KEYS, true, false},
+    {2, 2, 1, 63, 128, 1, 1, KEYS, false, true},        {1, 2, 1, 16, 40, 33, 31, QUERIES, true, false},
+    {2, 2, 2, 7, 9, 3, 17, HEADS, false, false},        {3, 1, 1, 2, 6, 256, 255, ONE, false, true},
+    {1, 2, 1, 1, 1000, 64, 64, NO_MASK, false, true},   {1, 1, 1, 127, 1000, 16, 16, FULL, true, true},
+    {1, 1, 1, 1000, 127, 20, 64, NO_MASK, false, true}, {1, 1, 1, 130, 257, 128, 64, HEADS, true, false},
+    {1, 1, 1, 0, 3, 4, 4, NO_MASK, false, false},       {1, 2, 1, 3, 0, 4, 4, NO_MASK, false, false},
+    {2, 1, 1, 3, 4, 0, 2, KEYS, true, false},           {2, 1, 1, 3, 4, 2, 0, NO_MASK, false, false},
+    {0, 2, 2, 3, 4, 2, 2, NO_MASK, false, false},       {1, 0, 1, 3, 4, 2, 2, NO_MASK, false, false},
+    {1, 1, 2, 33, 31, 257, 20, NO_MASK, false, true},   {1, 2, 1, 31, 33, 20, 300, KEYS, true, false},
+    {1, 1, 1, 32, 32, 32, 33, FULL, false, false},      {1, 1, 1, 3, 70, 129, 130, KEYS, false, false},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
