@@ -9,7 +9,7 @@
 #include <float.h>
 #include <math.h>
 
-enum { GUARD = 4096, CASES = 80 };
+enum { GUARD = 4096, CASES = 160 };
 
 static uint64_t seed;
 
