@@ -46,10 +46,8 @@ typedef struct merge_state {
     joined *all;
 } merge_state;
 
-static bool is_op(const rt_step *s, ir_op op) { return s && s->kind == RT_STEP_OP && s->op == op && !s->hoisted; }
-static bool is_matmul(const rt_step *s) { return is_op(s, IR_OP_matmul) && s->index >= 0; }
-static bool is_transpose(const rt_step *s) { return is_op(s, IR_OP_transpose); }
-static bool is_strided(const rt_step *s) { return s && s->kind == RT_STEP_OP && ir_op_has(s->op, IR_STRIDED); }
+static bool is_matmul(const rt_step *s) { return rt_step_is(s, IR_OP_matmul) && s->index >= 0; }
+static bool is_transpose(const rt_step *s) { return rt_step_is(s, IR_OP_transpose); }
 static bool is_add(const rt_step *s)
 {
     return s && s->kind == RT_STEP_OP && !s->hoisted && ir_formula_of(s->op, s->attr) == IR_FORMULA_add;
@@ -193,7 +191,7 @@ static bool is_for_attention(const rt_plan *p, uint32_t value)
     const rt_use *u = rt_uses(p, value);
     for (; u; u = u->next) {
         const bool is_transposed = is_transpose(u->step) && is_for_attention(p, u->step->out_value[0]);
-        if (!is_transposed && !is_strided(u->step)) return false;
+        if (!is_transposed && !rt_step_is_strided(u->step)) return false;
     }
     return rt_uses(p, value) != NULL;
 }
@@ -285,7 +283,7 @@ static rt_step *find_source(const rt_plan *p, uint32_t gradient)
 {
     rt_step *s = rt_def(p, gradient);
     while (is_transpose(s) && rt_has_one_use(p, s->in_value[0])) s = rt_def(p, s->in_value[0]);
-    return is_strided(s) && !s->hoisted ? s : NULL;
+    return rt_step_is_strided(s) && !s->hoisted ? s : NULL;
 }
 
 /* Whether the steps sum over all rows. */
@@ -316,7 +314,7 @@ static bool add_readers(const rt_plan *p, uint32_t gradient, int i, gradients *g
     for (const rt_use *u = rt_uses(p, gradient); u; u = u->next) {
         rt_step *s = u->step;
         if (s && s == g->inputs.s[i]) continue;
-        if (is_op(s, IR_OP_reduce_sum) && sums_rows(s)) {
+        if (rt_step_is(s, IR_OP_reduce_sum) && sums_rows(s)) {
             if (!add_step(&g->biases, i, s)) return false;
         } else {
             if (!is_weight_gradient(s) || !add_step(&g->weights, i, s)) return false;

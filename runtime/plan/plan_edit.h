@@ -36,6 +36,16 @@ static inline bool rt_is_invariant(const rt_plan *p, uint32_t value)
     return root->invariant || (rt_is_storage(p, value) && !root->store);
 }
 bool rt_step_has(const rt_step *s, unsigned trait);
+/* Whether s is a step of that op, and computed in each run; no: NULL. */
+static inline bool rt_step_is(const rt_step *s, ir_op op)
+{
+    return s && s->kind == RT_STEP_OP && s->op == op && !s->hoisted;
+}
+/* Whether s, unless it is NULL, accepts operands and results with strides. */
+static inline bool rt_step_is_strided(const rt_step *s)
+{
+    return s && s->kind == RT_STEP_OP && ir_op_has(s->op, IR_STRIDED);
+}
 /* The step before which step i is joined (n_steps: the end), or i if it is not. */
 int rt_step_ends(const rt_plan *p, int i);
 /* Whether operand or result i is present. */

@@ -29,10 +29,8 @@ enum {
     LONGEST = 6 /* of a chain of copies that is followed */
 };
 
-static bool is_op(const rt_step *s, ir_op op) { return s && s->kind == RT_STEP_OP && s->op == op && !s->hoisted; }
-static bool is_transpose(const rt_step *s) { return is_op(s, IR_OP_transpose); }
-static bool is_concat(const rt_step *s) { return is_op(s, IR_OP_concat); }
-static bool is_strided(const rt_step *s) { return s && s->kind == RT_STEP_OP && ir_op_has(s->op, IR_STRIDED); }
+static bool is_transpose(const rt_step *s) { return rt_step_is(s, IR_OP_transpose); }
+static bool is_concat(const rt_step *s) { return rt_step_is(s, IR_OP_concat); }
 
 /* Whether the view shows the elements of its value in row-major order, of which there are some. */
 static bool is_plain(const k_view *v)
@@ -67,7 +65,7 @@ static bool make_view(rt_plan *p, const k_view *v, const rt_spread *s, k_view *o
 
 static bool is_copy(const rt_step *s)
 {
-    return (is_transpose(s) || is_op(s, IR_OP_split) || is_op(s, IR_OP_slice)) && rt_step_reads(s, 0) &&
+    return (is_transpose(s) || rt_step_is(s, IR_OP_split) || rt_step_is(s, IR_OP_slice)) && rt_step_reads(s, 0) &&
            is_plain(&s->in[0]);
 }
 
@@ -87,7 +85,7 @@ static bool slice_axes(const rt_step *s, rt_spread *x)
 static bool copy_spread(const rt_step *s, int k, rt_spread *x)
 {
     int perm[IR_MAX_RANK], inverse[IR_MAX_RANK];
-    if (is_op(s, IR_OP_slice)) return slice_axes(s, x);
+    if (rt_step_is(s, IR_OP_slice)) return slice_axes(s, x);
     if (is_transpose(s)) {
         permutation(s, perm, inverse);
         return rt_spread_permute(x, &s->in[0], perm);
@@ -129,7 +127,7 @@ static bool can_read(const rt_plan *p, const rt_use *u, const rt_spread *x)
     int64_t strides[IR_MAX_RANK];
     const rt_step *s = u->step;
     if (!s || s->hoisted || !is_plain(&s->in[u->slot])) return false;
-    if (is_strided(s)) return rt_spread_strides(x, &s->in[u->slot], strides);
+    if (rt_step_is_strided(s)) return rt_spread_strides(x, &s->in[u->slot], strides);
     const int64_t at = x->at * (int64_t)ir_dtype_size(s->in[u->slot].dtype);
     return rt_spread_is_dense(x) && at % p->backend->alignment == 0 && s->kind != RT_STEP_PACK &&
            !rt_step_has(s, IR_BODIES | IR_SPATIAL | IR_UPDATES);
@@ -224,7 +222,7 @@ static bool others_can_read(const rt_plan *p, uint32_t value, const rt_step *exc
     int n = 0;
     for (const rt_use *u = rt_uses(p, value); u; u = u->next) {
         if (u->step == except && n++ == 0) continue;
-        if (!is_strided(u->step) || u->step->hoisted || !is_plain(&u->step->in[u->slot])) return false;
+        if (!rt_step_is_strided(u->step) || u->step->hoisted || !is_plain(&u->step->in[u->slot])) return false;
         if (!rt_spread_strides(x, &u->step->in[u->slot], strides)) return false;
     }
     return true;
@@ -242,7 +240,7 @@ static bool find_target(const rt_plan *p, const rt_step *s, int j, target *t)
         if (!is_plain(&reader->in[0]) || !undo_transpose(reader, &t->spread)) return false;
     }
     t->step = rt_def(p, value);
-    if (!is_strided(t->step) || t->step->hoisted || p->values[value].store) return false;
+    if (!rt_step_is_strided(t->step) || t->step->hoisted || p->values[value].store) return false;
     t->k = result_of(t->step, value);
     return is_plain(&t->step->out[t->k]) && rt_spread_strides(&t->spread, &t->step->out[t->k], strides) &&
            others_can_read(p, value, reader, &t->spread);
@@ -259,7 +257,7 @@ static void remove_transposes(rt_plan *p, uint32_t value, const rt_step *end)
 {
     for (const rt_use *u = rt_uses(p, value); u; u = u->next) {
         rt_step *s = u->step;
-        if (is_strided(s) || s == end) continue;
+        if (rt_step_is_strided(s) || s == end) continue;
         remove_transposes(p, s->out_value[0], end);
         rt_step_remove(p, s);
         return;
