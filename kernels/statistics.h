@@ -4,8 +4,8 @@
  *     %y, .. = batch_norm %c, .., sum_x, squares_x      training; reads %c only to compute %y
  *
  * They are in K_SLOT(statistics, ..). The variance is max(squares / n - mean^2, 0): unlike that of separate sums, which
- * are shifted towards the mean, its relative error grows with mean^2 / variance, to about 2^-22 times that. Therefore
- * only f16 and bf16 convolutions have these results. */
+ * are shifted towards the mean, its relative error grows with mean^2 / variance, in f32 by the order of 2^-22 times
+ * that. Only convolutions in f16 have these results, for which cuDNN has compiled engines. */
 #ifndef AMPC_STATISTICS_H
 #define AMPC_STATISTICS_H
 

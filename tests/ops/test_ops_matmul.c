@@ -197,18 +197,18 @@ enum { N_SIZES = sizeof sizes / sizeof *sizes, N_EPILOGUES = sizeof epilogues / 
 /* Returns whether the device is expected to support the epilogue. */
 static bool is_supported(const epilogue_row *e, int size, int t)
 {
-    const unsigned beside = K_PART_X | K_PART_AUX, sums = K_PART_SUM_A | K_PART_SUM_B;
+    const unsigned matrices = K_PART_X | K_PART_AUX, sums = K_PART_SUM_A | K_PART_SUM_B;
     const bool plain = e->tail == IR_OP_COUNT && !(e->parts & ~(unsigned)K_PART_BIAS);
     if (plain) return true;
     if (sizes[size].m == 0 || sizes[size].k == 0 || e->tail == IR_OP_relu || e->tail == IR_OP_tanh) return false;
     if (!ops_on->device_ops)
         return e->tail == IR_OP_gelu && !(e->parts & ~(unsigned)K_PART_BIAS) && types[t].in != IR_f64;
-    if (e->parts & (beside | sums) &&
+    if (e->parts & (matrices | sums) &&
         (sizes[size].batch > 1 || (types[t].in != types[t].out && types[t].out != IR_f32)))
         return false;
-    if (e->parts & beside && sizes[size].n % 8) return false;
+    if (e->parts & matrices && sizes[size].n % 8) return false;
     if (e->parts & K_PART_ADDEND) {
-        const bool is_alone = e->tail == IR_OP_COUNT && !(e->parts & (beside | sums));
+        const bool is_alone = e->tail == IR_OP_COUNT && !(e->parts & (matrices | sums));
         return is_alone && (types[t].in == types[t].out || types[t].out == IR_f32);
     }
     if (e->tail == IR_OP_COUNT) return e->parts == K_PART_SUM_A || e->parts == K_PART_SUM_B;
