@@ -13,30 +13,17 @@ enum { MAX_CHANNELS = 8 };
 static rt_step *find_cast(const rt_plan *p, const rt_step *s)
 {
     if (s->kind != RT_STEP_OP || s->op != IR_OP_transpose || s->out[0].rank < 2) return NULL;
-    if (s->attr[IR_ATTR(transpose, perm)].list.count != s->out[0].rank) return NULL;
     rt_step *cast = rt_def(p, s->in_value[0]);
     const bool few = s->out[0].dims[s->out[0].rank - 1] <= MAX_CHANNELS;
     if (!few || !cast || cast->kind != RT_STEP_OP || cast->op != IR_OP_cast || cast->hoisted || s->hoisted) return NULL;
     return rt_has_one_use(p, cast->out_value[0]) && rt_can_be_program(p, cast) ? cast : NULL;
 }
 
-/* The walk that reads the operand of the transpose in the order of its result. */
-static k_walk walk_of(const rt_step *s)
-{
-    const ir_attr *perm = &s->attr[IR_ATTR(transpose, perm)];
-    const k_view *x = &s->in[0], *y = &s->out[0];
-    int64_t strides[IR_MAX_RANK], src[IR_MAX_RANK], dst[IR_MAX_RANK];
-    k_dense_strides(x->rank, x->dims, strides);
-    k_dense_strides(y->rank, y->dims, dst);
-    for (int i = 0; i < y->rank; i++) src[i] = strides[perm->list.items[i]];
-    return k_walk_make(y->rank, y->dims, dst, src);
-}
-
 static bool fuse(rt_plan *p, rt_step *cast, rt_step *s)
 {
     const uint32_t value = s->out_value[0];
     const k_view view = s->out[0];
-    const k_walk walk = walk_of(s);
+    const k_walk walk = k_walk_transpose(&s->in[0], &s->out[0], &s->attr[IR_ATTR(transpose, perm)]);
     rt_step *program = rt_make_program(p, cast);
     if (!program) return false;
     program->fused->operands[0].dense = false;
