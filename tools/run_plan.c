@@ -1,5 +1,6 @@
 /* run_plan.c - plan: prints the plan of an entry graph without running it. */
 #include "ir/base/json_writer.h"
+#include "kernels/matmul.h"
 #include "runtime/backend/memory.h"
 #include "runtime/plan/plan.h"
 #include "tools/run.h"
@@ -102,15 +103,12 @@ static void print_json(const result *r)
 }
 
 /* A size of a product in a low type that is not a multiple of 8, and is not 1; else 0. */
-static int64_t uneven_size(const rt_step *s)
+static int64_t uneven_size(const rt_plan *p, const rt_step *s)
 {
     if (s->kind != RT_STEP_OP || s->op != IR_OP_matmul || !ir_dtype_is_low(s->in[0].dtype)) return 0;
-    const k_view *a = &s->in[IR_IN(matmul, a)], *b = &s->in[IR_IN(matmul, b)];
-    if (a->rank < 2 || b->rank < 2) return 0;
-    const bool turned = s->attr[IR_ATTR(matmul, trans_a)].i, other = s->attr[IR_ATTR(matmul, trans_b)].i;
-    int64_t rows = a->dims[a->rank - (turned ? 1 : 2)];
-    for (int i = 0; b->rank == 2 && i < a->rank - 2; i++) rows *= a->dims[i];
-    const int64_t sizes[] = {rows, a->dims[a->rank - (turned ? 2 : 1)], b->dims[b->rank - (other ? 2 : 1)]};
+    const k_args args = rt_step_args(p, s);
+    const product m = product_of(&args);
+    const int64_t sizes[] = {m.m, m.k, m.n};
     for (int i = 0; i < 3; i++)
         if (sizes[i] > 1 && sizes[i] % 8) return sizes[i];
     return 0;
@@ -123,7 +121,7 @@ static void note_uneven(const rt_plan *p, diag *d)
     int64_t size = 0;
     const rt_step *first = NULL;
     for (int i = 0; p->backend->pads && i < p->n_steps; i++) {
-        const int64_t found = uneven_size(p->steps[i]);
+        const int64_t found = uneven_size(p, p->steps[i]);
         if (!found || count++) continue;
         size = found;
         first = p->steps[i];
