@@ -27,6 +27,13 @@ static inline void k_dense_strides(int rank, const int64_t *dims, int64_t *strid
     }
 }
 
+/* The strides of any view. */
+static inline void k_strides(const k_view *v, int64_t *strides)
+{
+    if (v->strides) memcpy(strides, v->strides, (size_t)v->rank * sizeof *strides);
+    else k_dense_strides(v->rank, v->dims, strides);
+}
+
 /* The walk over `dims` with the given strides, in its shortest form. */
 static inline k_walk k_walk_make(int rank, const int64_t *dims, const int64_t *dst, const int64_t *src)
 {

@@ -45,17 +45,11 @@ void attention_draw(const attention_sizes *s, int64_t row, int64_t queries, int6
     }
 }
 
-static void strides_of(const k_view *v, int64_t *strides)
-{
-    if (v->strides) memcpy(strides, v->strides, (size_t)v->rank * sizeof *strides);
-    else k_dense_strides(v->rank, v->dims, strides);
-}
-
 attention_rows attention_item(const k_view *v, int64_t item)
 {
     int64_t strides[IR_MAX_RANK], offset = 0;
     if (!k_present(v)) return (attention_rows){.data = NULL};
-    strides_of(v, strides);
+    k_strides(v, strides);
     for (int d = v->rank - 3; d >= 0; d--) {
         offset += item % v->dims[d] * strides[d];
         item /= v->dims[d];
@@ -71,7 +65,7 @@ attention_mask attention_mask_of(const k_args *args, int64_t item, int64_t first
     const k_view *q = &args->in[IR_IN(attention, q)], *m = &args->in[IR_IN(attention, mask)];
     int64_t strides[IR_MAX_RANK], own[IR_MAX_RANK] = {0}, offset = 0;
     if (!k_present(m)) return (attention_mask){NULL, IR_NO_DTYPE, 0, 0};
-    strides_of(m, strides);
+    k_strides(m, strides);
     for (int d = 0; d < m->rank; d++) own[d + q->rank - m->rank] = m->dims[d] == 1 ? 0 : strides[d];
     for (int d = q->rank - 3; d >= 0; d--) {
         offset += item % q->dims[d] * own[d];

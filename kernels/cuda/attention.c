@@ -53,8 +53,7 @@ attention_view cuda_attention_view(const k_args *args, const k_view *v)
     int64_t strides[IR_MAX_RANK], own[IR_MAX_RANK] = {0};
     attention_view to = {.dtype = (int)v->dtype, .group = 1};
     if (!k_present(v) || !v->data) return to;
-    if (v->strides) memcpy(strides, v->strides, (size_t)v->rank * sizeof *strides);
-    else k_dense_strides(v->rank, v->dims, strides);
+    k_strides(v, strides);
     for (int d = 0; d < v->rank; d++) own[d + missing] = v->dims[d] == 1 ? 0 : strides[d];
     for (int d = 0; d < q->rank - 2; d++) to.item[d] = own[d];
     if (heads >= 0 && v->dims[heads]) to.group = q->dims[q->rank - 3] / v->dims[heads];

@@ -61,9 +61,8 @@ static void find_views(const k_args *args, const k_view *found[N_VIEWS])
 static dnn_layout layout_of(const k_view *v)
 {
     dnn_layout l = {.rank = AXES};
-    int64_t dense[IR_MAX_RANK];
-    k_dense_strides(v->rank, v->dims, dense);
-    const int64_t *strides = v->strides ? v->strides : dense;
+    int64_t strides[IR_MAX_RANK];
+    k_strides(v, strides);
     for (int i = AXES - 1, at = v->rank - 1; i >= 0; i--, at--) {
         l.dims[i] = at < 0 ? 1 : v->dims[at];
         l.strides[i] = at >= 0 ? strides[at] : l.dims[i + 1] * l.strides[i + 1];
