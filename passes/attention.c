@@ -12,7 +12,8 @@
  * repetitions of heads. Probabilities are rounded only in the product, as the kernel needs, so a low type loses less
  * than before. Dropout numbers the elements as before, so that the same ones are dropped.
  *
- * Only for a device that has the op. A reference in f64 keeps the numbers of the model. Requires: forward phase only;
+ * Only where the options ask for it: a model that is converted keeps its operators, and so does a reference in f64.
+ * Requires: forward phase only;
  * runs after mixed precision, so that the lists apply to the operators of the model. */
 #include "passes/attention_mask.h"
 #include "passes/amp/attention.h"

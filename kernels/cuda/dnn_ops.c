@@ -123,7 +123,7 @@ void dnn_append_select(dnn_graph *g, dnn_descriptor x, dnn_descriptor b, dnn_des
     dnn_append(g, op);
 }
 
-/* ---- products and reductions -------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 void dnn_append_matmul(dnn_graph *g, dnn_descriptor a, dnn_descriptor b, dnn_descriptor y)
 {
